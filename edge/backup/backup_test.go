@@ -128,6 +128,7 @@ func TestSetAside(t *testing.T) {
 	data := w.archive(w.source())
 	w.write("state/bundle.json", `{"format":1,"highest":{"kiosk":9}}`)
 	w.write("state/store.key", "another key")
+	w.write("state/configuration.json.broken", "{")
 	w.write("kubelet/pki/kubelet-server-current.pem", "its certificate")
 	w.write("conf/kubelet.conf", "its kubeconfig")
 	before := w.files()
@@ -160,7 +161,7 @@ func TestSetAside(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"state/bundle.json", "state/store.key", "state/islet.db", "state/bundles/sha256-ab/contents.json",
+	for _, name := range []string{"state/bundle.json", "state/store.key", "state/configuration.json.broken", "state/islet.db", "state/bundles/sha256-ab/contents.json",
 		"kubelet/pki/kubelet-server-current.pem", "kubelet/pki/kubelet-client-current.pem", "conf/kubelet.conf"} {
 		aside := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+res.Aside)
 		if strings.Contains(name, "/bundles/") {

@@ -65,7 +65,7 @@ func isOfNode(name string) bool {
 	return isRecord(name) || strings.HasPrefix(name, databaseName) || strings.HasPrefix(name, keyName) || slices.Contains(ofNode, name)
 }
 
-var ofNode = []string{"bundles", "bundle-report.json", "bundle-source.json", "claims"}
+var ofNode = []string{"bundles", "bundle-report.json", "bundle-source.json", "claims", "configuration.json.broken"}
 
 // imagesDir is the directory of containerd. It stays on a board that becomes another node, with the records of the images that were pulled:
 // see store.TakePulls. Without these records every pod could use an image that was pulled with a Secret, so the directory is set aside.

@@ -24,6 +24,9 @@ func (l *Link) RecordSigned(ctx context.Context, t time.Time) {
 	}
 }
 
+// IsSynced reports whether the kernel's clock is synchronized.
+func (l *Link) IsSynced() bool { return l.clock.isSynced() }
+
 // recordSigned records the signed time if the time can be used. It returns true if it has recorded the time.
 func (c *clock) recordSigned(t time.Time) bool {
 	c.mu.Lock()

@@ -40,8 +40,7 @@ func TestIsSet(t *testing.T) {
 	}
 }
 
-// TestSteady checks that the time for which the machine was suspended has passed for Steady, and that Steady never runs backwards. A
-// machine that was suspended has a longer uptime, which the test simulates.
+// TestIsPlausible checks times around the limit, for a clock that is set and one that is not.
 func TestIsPlausible(t *testing.T) {
 	now := EarliestTime()
 	for ahead, want := range map[time.Duration]bool{-1e6 * time.Hour: true, 0: true, maxSignedAhead: true, maxSignedAhead + 1: false} {
@@ -51,6 +50,8 @@ func TestIsPlausible(t *testing.T) {
 	}
 }
 
+// TestSteady checks that the time for which the machine was suspended has passed for Steady, and that Steady never runs backwards. A
+// machine that was suspended has a longer uptime, which the test simulates.
 func TestSteady(t *testing.T) {
 	defer suspended.Store(suspended.Load())
 	before := Steady()

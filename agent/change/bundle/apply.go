@@ -3,6 +3,7 @@ package bundle
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -21,6 +22,7 @@ type request struct {
 	older bool                          // its number may be lower than the highest one
 	// repair is the bundle in use if a part of it is missing or damaged on this node. The same bundle repairs it, without a trial.
 	repair digest.Digest
+	isOld  bool // only the contents manifest is missing, because an earlier version of islet has written the folder
 
 	interrupt func() // ends a request of the node itself, because a person has another one
 
@@ -147,7 +149,8 @@ func (n *Node) lock(ctx context.Context, q request) error {
 		n.interrupt = nil
 		n.mu.Unlock()
 		if interrupt == nil {
-			return busyError{errors.New("another bundle is being verified or unpacked: try again later (islet bundle status)")}
+			return busyError{errors.New(
+				"another bundle is being verified or unpacked, or waits for pods: try again later (islet bundle status)")}
 		}
 		interrupt()
 		if err := n.applying.lock(ctx); err != nil {
@@ -199,8 +202,8 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err != nil {
 		return api.Bundle{}, err
 	}
-	if r.Trial == nil && r.Current != nil && !n.isComplete(ctx, *r.Current) {
-		q.repair = r.Current.Digest
+	if r.Trial == nil && r.Current != nil && !(q.followed && n.intact == r.Current.Digest) { // a source is checked often
+		n.chooseRepair(ctx, &q, *r.Current)
 	}
 	show := tell
 	tell = func(status string, done, total int64) {
@@ -211,12 +214,10 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	}
 	s, err := n.stageFrom(ctx, r, q, tell)
 	if err == nil && s.Digest == q.repair {
-		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
-		n.wake()
-		err = ErrInUse
+		err = n.endRepair(s, q)
 	}
 	if err == nil {
-		err = n.awaitPods(ctx, s, tell)
+		err = n.awaitPods(ctx, s, q, r, tell)
 	}
 	if err == nil {
 		err = n.startTrial(ctx, s, r, q.check)
@@ -236,32 +237,94 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	return describeBundle(s.Bundle), nil
 }
 
+// chooseRepair sets the bundle in use as the one that a request repairs, unless the node has all parts of it.
+func (n *Node) chooseRepair(ctx context.Context, q *request, b Bundle) {
+	docs, err := n.read(b)
+	hasAll := err == nil && n.hasImages(ctx, docs)
+	if hasAll && (docs.manifest != nil || q.followed) { // a server would have to send the whole bundle for its manifest
+		n.intact = b.Digest
+		return
+	}
+	n.intact, q.repair, q.isOld = "", b.Digest, hasAll
+	q.last = feed.Seen{} // a server must not answer that it has the same bundle
+}
+
+// endRepair returns ErrInUse if the bundle in use was repaired, and another error if another one is in use by now.
+func (n *Node) endRepair(s *staged, q request) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if r := n.now(); r.Trial != nil || r.Current == nil || r.Current.Digest != s.Digest {
+		return errChanged
+	}
+	err := n.change(func(r *Record) error { // on another platform, such as after islet restore, the images are other ones
+		r.Images = maps.Clone(r.Images)
+		r.Images[s.Digest] = s.images
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !q.isOld {
+		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
+	}
+	n.wake()
+	return ErrInUse
+}
+
 // chooseMust returns the pods that the trial of a bundle would require now, and those that it would require if they were Ready.
 func (n *Node) chooseMust(r *Record, s *staged) (must, unready []string) {
 	return chooseMust(n.c.List(), s.set.pods(), r.Starting(n.c.Now(), n.c.Deadline))
 }
 
+// maxPersonWaits is how long the trial of a bundle that a person applies waits for pods.
+const maxPersonWaits = time.Minute
+
 // awaitPods waits until all pods are Ready that may still be starting again, after a start of the agent or a revert. A trial does not
 // require a pod that is not Ready when it begins, so a bundle with a bad instance of such a pod would be kept. The pods have as much time
-// as in a trial. After that they count as ill.
-func (n *Node) awaitPods(ctx context.Context, s *staged, tell Progress) error {
+// as in a trial. After that they count as ill. A person waits for at most maxPersonWaits. If the record differs from the record before,
+// such as after a revert, there will be no trial.
+func (n *Node) awaitPods(ctx context.Context, s *staged, q request, before Record, tell Progress) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
 		n.mu.Lock()
 		r, restarted := n.record, n.restarted
 		n.mu.Unlock()
 		_, unready := n.chooseMust(&r, s)
-		if len(unready) == 0 || time.Since(restarted) >= n.c.Deadline {
+		isOver := time.Since(restarted) >= n.c.Deadline || !q.byNode() && time.Since(began) >= maxPersonWaits
+		if len(unready) == 0 || isOver || r.differs(&before) {
 			return nil
 		}
-		tell("waiting until the pods are Ready that are starting: "+shorten(unready), 0, 0)
+		if may, err := n.countWait(); !may {
+			return err
+		}
+		tell("waiting for pods that are still starting: "+shorten(unready), 0, 0)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// countWait counts in the record that the trial of a bundle waits for pods, once for each start of the agent. It returns false if a trial
+// has waited at each of the last starts, and none has begun. Otherwise a bundle that repairs the node would never be tried on a node that
+// always restarts before the deadline.
+func (n *Node) countWait() (may bool, err error) {
+	if n.waited {
+		return true, nil
+	}
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if n.now().Waits >= maxStarts {
+		return false, nil
+	}
+	err = n.change(func(r *Record) error {
+		r.Waits++
+		return nil
+	})
+	n.waited = err == nil
+	return n.waited, err
 }
 
 // stageFrom opens a bundle and stages it.

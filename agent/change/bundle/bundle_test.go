@@ -201,6 +201,81 @@ func TestStartingPods(t *testing.T) {
 	}
 }
 
+// TestEndOfWait checks how long the trial of a bundle waits while a pod is ill. On a node that always restarts before the deadline, a stick
+// is tried after a few starts. A person waits for a minute at most. If a person reverts meanwhile, the wait ends.
+func TestEndOfWait(t *testing.T) {
+	build := newWorld(t)
+	one, two, three := build.bundle(1, nil), build.bundle(2, second("more")), build.bundle(3, second("new"))
+	for name, wait := range map[string]func(t *testing.T, w *world, boot func() (*Node, func())){
+		"restarts": func(t *testing.T, w *world, boot func() (*Node, func())) {
+			for range maxStarts {
+				n, stop := boot()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				if _, _, err := n.ApplyNewest(ctx, offers(three)); !errors.Is(err, context.DeadlineExceeded) || n.now().Trial != nil {
+					t.Errorf("no wait: %v", err)
+				}
+				cancel()
+				stop()
+			}
+			n, stop := boot()
+			defer stop()
+			began := time.Now()
+			_, _, err := n.ApplyNewest(t.Context(), offers(three))
+			w.must(err)
+			if n.now().Trial == nil || time.Since(began) > 0 || n.now().Waits > 0 {
+				t.Errorf("the trial began after %v: %+v", time.Since(began), n.now())
+			}
+		},
+		"a person": func(t *testing.T, w *world, boot func() (*Node, func())) {
+			n, stop := boot()
+			defer stop()
+			began := time.Now()
+			_, err := apply(n, three, false)
+			w.must(err)
+			if wait := time.Since(began); n.now().Trial == nil || wait != time.Minute {
+				t.Errorf("the trial began after %v: %+v", wait, n.now())
+			}
+		},
+		"a revert": func(t *testing.T, w *world, boot func() (*Node, func())) {
+			n, stop := boot()
+			defer stop()
+			ended := make(chan error, 1)
+			go func() {
+				_, _, err := n.ApplyNewest(t.Context(), offers(three))
+				ended <- err
+			}()
+			time.Sleep(10 * time.Second)
+			_, err := n.Revert(t.Context())
+			w.must(err)
+			began := time.Now()
+			if err := <-ended; err == nil || time.Since(began) > judgeEvery || n.now().Trial != nil {
+				t.Errorf("after a revert: %v after %v, %+v", err, time.Since(began), n.now())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				for _, file := range []string{one, two} {
+					_, err := apply(w.boot(nil), file, false)
+					w.must(err)
+					keep(w.boot(nil))
+				}
+				wait(t, w, func() (*Node, func()) {
+					n := w.boot(nil)
+					n.c.Deadline = 5 * time.Minute
+					n.c.List = func() []*v1.Pod {
+						return append(w.list(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}})
+					}
+					stop := start(n)
+					synctest.Wait() // the pods are delivered
+					return n, stop
+				})
+			})
+		})
+	}
+}
+
 // TestLostPod checks that a bundle fails if a pod of another source becomes unready. A bundle does not fail if that source removes its pod.
 func TestLostPod(t *testing.T) {
 	pod := func(source, name, uid string, ready v1.ConditionStatus) *v1.Pod {

@@ -155,7 +155,7 @@ func TestUnsetClock(t *testing.T) {
 }
 
 // TestSignedAhead checks that a bundle of a signer whose clock is years ahead, also one that fails, does not make the node refuse later
-// bundles. The node cannot notice a wrong time while its own clock is not set: then it accepts them after islet clock reset.
+// bundles. The node cannot notice a wrong time while its own clock is not synchronized: then it accepts them after islet clock reset.
 func TestSignedAhead(t *testing.T) {
 	build := newWorld(t)
 	year := build.clock
@@ -168,16 +168,19 @@ func TestSignedAhead(t *testing.T) {
 	for name, c := range map[string]struct {
 		next          string
 		fails, stick  bool
+		free          bool // the clock is not synchronized
 		unset, lostDB bool
 	}{
 		"kept":                  {next: three},
 		"failed":                {next: three, fails: true},
 		"a stick":               {next: three, stick: true},
 		"another name, a stick": {next: lab, stick: true},
+		"not synchronized":      {next: three, free: true},
 		"unset":                 {next: three, unset: true},
 		"unset, a new database": {next: three, unset: true, lostDB: true},
 	} {
 		w := newWorld(t)
+		w.synced = !c.free && !c.unset
 		n := w.boot(nil)
 		try := func(file string) (err error) {
 			if c.stick {
@@ -200,7 +203,7 @@ func TestSignedAhead(t *testing.T) {
 			keep(n)
 		}
 		w.clock = year.AddDate(0, 0, 3)
-		if c.unset {
+		if c.unset || c.free {
 			if err := try(c.next); err == nil || !strings.Contains(err.Error(), "expires: ") {
 				t.Errorf("%s: before the reset: %v", name, err)
 			}
@@ -215,6 +218,27 @@ func TestSignedAhead(t *testing.T) {
 		}
 		if at := n.now().Signed; at.After(w.clock) {
 			t.Errorf("%s: the latest signature is of %s", name, at)
+		}
+	}
+}
+
+// TestStaleClock checks a board whose clock shows the time of its last shutdown, weeks ago: the latest signature is not forgotten for it, so
+// no older bundle with another name on a stick replaces a later one.
+func TestStaleClock(t *testing.T) {
+	w := newWorld(t)
+	now := w.clock
+	one := w.bundle(1, nil)
+	w.clock = now.AddDate(0, 0, -10)
+	lab := w.bundle(1, replace("bundle.yaml", "name: kiosk", "name: lab"))
+	w.clock = now.AddDate(0, 0, -30)
+	n := w.boot(nil)
+	if _, err := apply(n, one, false); err != nil {
+		t.Fatal(err)
+	}
+	keep(n)
+	for _, w.clock = range []time.Time{w.clock, now} {
+		if _, _, err := w.boot(nil).ApplyNewest(t.Context(), offers(lab)); err == nil || !strings.Contains(err.Error(), "signed earlier") {
+			t.Errorf("at %s: %v", w.clock, err)
 		}
 	}
 }

@@ -168,9 +168,10 @@ func (d *documents) verify(contents []byte, id digest.Digest) error {
 // isComplete reports whether the node has all documents and images of a bundle.
 func (n *Node) isComplete(ctx context.Context, b Bundle) bool {
 	docs, err := n.read(b)
-	if err != nil || docs.manifest == nil {
-		return false
-	}
+	return err == nil && docs.manifest != nil && n.hasImages(ctx, docs)
+}
+
+func (n *Node) hasImages(ctx context.Context, docs *documents) bool {
 	return !slices.ContainsFunc(docs.contents.Images, func(img format.Image) bool {
 		chosen, err := n.c.Images.ChooseBundleImage(img)
 		return err != nil || !n.c.Images.HasBundleImage(ctx, chosen)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,47 @@ func TestPersonComesFirst(t *testing.T) {
 			t.Errorf("%+v, %v", b, err)
 		}
 	})
+}
+
+// TestFollowedRepair checks that the followed source repairs the bundle in use after a start, although the source has nothing new. The node
+// does not fetch a bundle again whose parts are complete.
+func TestFollowedRepair(t *testing.T) {
+	build := newWorld(t)
+	one := build.bundle(1, nil)
+	for name, damage := range map[string]func(w *world, folder string){
+		"a file is missing":   func(w *world, folder string) { w.must(os.Remove(filepath.Join(folder, filesDir, "web.yaml"))) },
+		"the images are gone": func(w *world, _ string) { clear(w.imported) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, s := newWorld(t), &webSite{}
+			w.damaged = true
+			s.serve(one)
+			n, stop := w.followNode(s, followed)
+			time.Sleep(3 * time.Minute)
+			stop()
+			b := *n.now().Current
+			damage(w, filepath.Join(w.dir, foldersDir, folderName(b.Digest)))
+			n, stop = w.followNode(s, followed)
+			defer stop()
+			time.Sleep(3 * time.Minute)
+			if status, err := n.Status(); err != nil || !n.isComplete(t.Context(), b) || status.Source.Problem != "" || status.Trial != nil {
+				t.Errorf("%s: not repaired: %+v, %v", name, status, err)
+			}
+			if !slices.Equal(w.names(), []string{"web"}) {
+				t.Errorf("%s: pods %v", name, w.names())
+			}
+			count := func() int {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.asked
+			}
+			asked := count()
+			time.Sleep(10*time.Minute + time.Second)
+			if more := count() - asked; more > 12 {
+				t.Errorf("%s: %d requests after the repair", name, more)
+			}
+		})
+	}
 }
 
 // TestApplyURL checks a bundle that a person applies from a server: it is tried, it is an error during a failure of the link, and nothing

@@ -5,6 +5,7 @@ package bundle
 import (
 	"bytes"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -142,8 +143,8 @@ func TestRotatedKeys(t *testing.T) {
 }
 
 // TestRemovedKeysAfterFallback checks that removed keys do not count again while the node cannot use the configuration that has removed
-// them, because the host does not meet its requirements, or because the record of
-// configurations is damaged. If the node does not know which keys count, it accepts no bundle by itself.
+// them, because the host does not meet its requirements, or because the record of configurations is damaged. If the node does not know
+// which keys count, it accepts no bundle by itself.
 func TestRemovedKeysAfterFallback(t *testing.T) {
 	build := newWorld(t)
 	one, rotates := build.signedBy("A", 1, "", ""), build.signedBy("A", 2, trusts("B", 1), "more")
@@ -191,6 +192,9 @@ func TestRemovedKeysAfterFallback(t *testing.T) {
 						t.Errorf("a version of islet: %v", err)
 					}
 				}
+				if problems := strings.Join(p.keeper.Problems(), "\n"); strings.Contains(problems, trial.ErrUnknownKeys.Error()) != c.unknown {
+					t.Errorf("the problems of the node: %s", problems)
+				}
 				if c.unknown {
 					if err := p.keeper.CheckOffer(true); err != nil {
 						t.Errorf("a person cannot update: %v", err)
@@ -200,6 +204,55 @@ func TestRemovedKeysAfterFallback(t *testing.T) {
 					_, _, err := p.node.ApplyNewest(t.Context(), offers(next))
 					m.must(err)
 				}
+				p.stop()
+			})
+		})
+	}
+}
+
+// TestKeysKnownAgain checks that a node whose record of configurations was damaged uses bundles by itself again, as soon as a person has
+// removed the damaged record or a configuration was accepted. This lasts when the node returns to its own files.
+func TestKeysKnownAgain(t *testing.T) {
+	build := newWorld(t)
+	one, rotates := build.signedBy("A", 1, "", ""), build.signedBy("A", 2, trusts("B", 1), "more")
+	old, next := build.signedBy("A", 3, "", "three"), build.signedBy("B", 3, trusts("B", 1), "three")
+	for name, c := range map[string]struct {
+		end  func(p *process) *process
+		next string
+	}{
+		"removed": {func(p *process) *process {
+			p.must(os.Remove(filepath.Join(p.dir, trial.BrokenFile)))
+			return p
+		}, old},
+		"accepted": {func(p *process) *process { return p.apply(rotates) }, next},
+		"its own files": {func(p *process) *process {
+			p = p.apply(rotates)
+			_, err := p.keeper.Revert()
+			p.must(err)
+			return p.settle()
+		}, old},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, "")
+				m.edge, m.keys = trusts("A", 1)+"configuration: {healthyFor: 10s, deadline: 1m, consent: [edge.bundle]}\n", true
+				p := m.start(guard.Role{}).apply(one)
+				p.stop()
+				m.must(os.WriteFile(filepath.Join(m.dir, trial.File), []byte("{"), 0o600))
+				p = m.start(guard.Role{})
+				if _, _, err := p.node.ApplyNewest(t.Context(), offers(old)); !errors.Is(err, trial.ErrUnknownKeys) {
+					t.Errorf("the keys are unknown: %v", err)
+				}
+				p = c.end(p)
+				for range 2 {
+					problems := strings.Join(p.keeper.Problems(), "\n")
+					if err := p.keeper.CheckOffer(false); err != nil || strings.Contains(problems, trial.ErrUnknownKeys.Error()) {
+						t.Errorf("the keys are known: %v, %s", err, problems)
+					}
+					p = p.reboot()
+				}
+				_, _, err := p.node.ApplyNewest(t.Context(), offers(c.next))
+				m.must(err)
 				p.stop()
 			})
 		})

@@ -52,6 +52,7 @@ type Config struct {
 	Name                 string                   // of the node
 	Labels               func() map[string]string // of the node
 	Now                  func() time.Time         // the current time, corrected by signed times if the clock is behind
+	IsSynced             func() bool              // whether Now is right, because the kernel's clock is synchronized
 	Images               Images                   // nil with a remote runtime; the node then cannot use bundles
 	Store                Store
 	// RecordSigned is called when the trial of a bundle begins, with the time at which the bundle was signed. After that, Now may return a
@@ -98,10 +99,12 @@ type Node struct {
 	configurations Configurations // nil if the node cannot try configurations
 	programs       Programs       // nil if the node cannot try versions of islet
 
-	applying  gate       // held while a bundle is staged; a slow medium can take very long
-	changing  sync.Mutex // held while the record changes
-	isHeld    bool       // no trial may begin; the mutex changing protects it
-	mu        sync.Mutex // protects the fields below; never held during I/O
+	applying  gate          // held while a bundle is staged; a slow medium can take very long
+	intact    digest.Digest // a bundle in use whose parts were complete since the start; the gate applying protects it
+	waited    bool          // the trial of a bundle has waited for pods since the start; the gate applying protects it
+	changing  sync.Mutex    // held while the record changes
+	isHeld    bool          // no trial may begin; the mutex changing protects it
+	mu        sync.Mutex    // protects the fields below; never held during I/O
 	record    Record
 	changed   chan struct{} // closed when the record changes
 	staging   staging
@@ -266,6 +269,10 @@ func (n *Node) endStaging() {
 	}
 }
 
+// errChanged is the error of a bundle whose staging has ended too late, such as after a revert.
+var errChanged = errors.New("the bundle in use has changed since this one was verified (islet bundle status): " +
+	"apply it again if you still want it")
+
 // startTrial first writes seen to the database, and then renames the new record to bundle.json. With this rename, the bundle comes into
 // force. The parameter before is the record at the beginning of the staging.
 func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows rule) error {
@@ -281,9 +288,8 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err != nil {
 		return err
 	}
-	if r.Last != before.Last || r.Trial != before.Trial { // such as by a revert
-		return errors.New("the bundle in use has changed since this one was verified (islet bundle status): " +
-			"apply it again if you still want it")
+	if r.differs(&before) {
+		return errChanged
 	}
 	if err := errors.Join(allows(&r, s.Bundle), n.checkNames(s.set)); err != nil { // pods may have been added during the import
 		return err
@@ -293,7 +299,7 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 		return err
 	}
 	recorded, now := s.signed, n.c.Now()
-	if !clock.IsPlausible(recorded, now) { // or all later bundles would count as expired, also if this one fails
+	if n.c.IsSynced() && !clock.IsPlausible(recorded, now) { // or all later bundles would count as expired, also if this one fails
 		recorded = now
 	}
 	must, _ := n.chooseMust(&r, s)

@@ -29,6 +29,7 @@ type Database interface {
 // A Clock returns the current time, corrected by signed times. *link.Link implements it.
 type Clock interface {
 	Now() time.Time
+	IsSynced() bool
 	RecordSigned(ctx context.Context, t time.Time)
 }
 
@@ -39,15 +40,14 @@ type Start interface {
 }
 
 // OpenFor returns the Node for the configuration of the agent. While another configuration or version of islet is on trial, the Node starts
-// no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
-// of Config.
+// no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields of Config.
 func OpenFor(
 	c *config.Config, start Start, labels func() map[string]string, clock Clock, images *image.Service, store Database, log *slog.Logger,
 ) (*Node, error) {
 	edge := c.Edge.Bundle
 	out := Config{
 		Dir: c.Dirs.State, Policy: format.Policy{Threshold: int(edge.Threshold)}, HealthyFor: edge.HealthyFor.Duration,
-		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: clock.Now, Store: store,
+		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: clock.Now, IsSynced: clock.IsSynced, Store: store,
 		RecordSigned: clock.RecordSigned, OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
 			if start.OnTrial() {

@@ -89,6 +89,8 @@ type Record struct {
 	// Signed is the latest time at which a bundle that was in force was signed. It is earlier if that time was not plausible.
 	Signed time.Time `json:"signed,omitzero"`
 	Last   *Outcome  `json:"last,omitempty"`
+	// Waits is the number of starts of the agent after which a trial has waited for pods. No trial has begun since.
+	Waits int `json:"waits,omitempty"`
 	// Images are the images of each bundle that the node keeps, as NAME@DIGEST.
 	Images map[digest.Digest][]string `json:"images,omitempty"`
 	// Configurations are the configurations of these bundles. A bundle is missing if it says nothing about the configuration.
@@ -123,6 +125,9 @@ func (r *Record) Keeps() (list []Bundle) {
 	return list
 }
 
+// differs reports whether a bundle has been tried or reverted since the other record was in use.
+func (r *Record) differs(other *Record) bool { return r.Last != other.Last || r.Trial != other.Trial }
+
 // Errors of Check.
 var (
 	ErrOlder = errors.New("the bundle is older")
@@ -137,7 +142,7 @@ func (r *Record) HasFailed(d digest.Digest) bool { return slices.Contains(r.Fail
 // Begin starts the trial of a bundle with these images, which was signed at the given time. The change is nil if the bundle says nothing
 // about the configuration.
 func (r *Record) Begin(t Trial, images []string, change *trial.Change, signed time.Time) {
-	r.Trial = &t
+	r.Trial, r.Waits = &t, 0
 	r.Configurations = maps.Clone(r.Configurations)
 	delete(r.Configurations, t.Digest)
 	if change != nil {

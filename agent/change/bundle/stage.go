@@ -36,17 +36,25 @@ type staged struct {
 
 // stage verifies the signatures, number, target, expiry and manifests of a bundle, and checks the free space. Only then does it import the
 // images and write the folder. If the bundle has a newer version of islet, that version is tried first: see updateFirst.
-func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, tell Progress) (*staged, error) {
+func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, tell Progress) (s *staged, err error) {
 	tell("verifying", 0, 0)
 	b, err := format.Open(l, &n.c.Policy)
 	if err != nil {
 		return nil, err
 	}
-	s := &staged{Bundle: Bundle{b.Contents.Name, b.Contents.Number, b.ID}, signed: b.Signature.Time}
+	s = &staged{Bundle: Bundle{b.Contents.Name, b.Contents.Number, b.ID}, signed: b.Signature.Time}
 	if err := n.accept(b, s.Bundle, r, q); err != nil {
 		return nil, err
 	}
 	repair := q.repair == s.Digest // its configuration and version of islet may have been replaced since
+	if repair && q.isOld {
+		defer func() {
+			if err != nil && ctx.Err() == nil { // the bundle in use needs nothing of that
+				n.c.Log.Info("the manifest of the bundle in use cannot be stored", "error", err)
+				s, err = nil, ErrInUse
+			}
+		}()
+	}
 	if !repair {
 		if err := n.updateFirst(ctx, l, b, s.Bundle, q, tell); err != nil {
 			return nil, err

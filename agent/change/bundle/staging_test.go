@@ -1,6 +1,9 @@
 package bundle
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,15 +103,23 @@ func TestRepair(t *testing.T) {
 		do       func(w *world, folder string)
 		readable bool
 	}{
-		"a file is missing":     {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, filesDir, "web.yaml")) })},
-		"a file is cut":         {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, filesDir, "more.yaml"), 10) })},
-		"a file is new":         {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, filesDir, "x.yaml"), nil, 0o600) })},
-		"no contents":           {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, contentsFile)) })},
-		"other contents":        {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, contentsFile), []byte("{}"), 0o600) })},
-		"an empty manifest":     {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, manifestFile), 0) })},
-		"no folder":             {do: inFolder(os.RemoveAll)},
-		"an older islet's":      {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, manifestFile)) }), readable: true},
-		"the images are gone":   {do: func(w *world, _ string) { clear(w.imported) }, readable: true},
+		"a file is missing":   {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, filesDir, "web.yaml")) })},
+		"a file is cut":       {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, filesDir, "more.yaml"), 10) })},
+		"a file is new":       {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, filesDir, "x.yaml"), nil, 0o600) })},
+		"no contents":         {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, contentsFile)) })},
+		"other contents":      {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, contentsFile), []byte("{}"), 0o600) })},
+		"an empty manifest":   {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, manifestFile), 0) })},
+		"no folder":           {do: inFolder(os.RemoveAll)},
+		"an older islet's":    {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, manifestFile)) }), readable: true},
+		"the images are gone": {do: func(w *world, _ string) { clear(w.imported) }, readable: true},
+		"another platform": {do: func(w *world, _ string) {
+			clear(w.imported)
+			r, _, err := load(w.dir)
+			for d := range r.Images {
+				r.Images[d] = []string{"localhost/web@" + string(someDigest("a"))}
+			}
+			w.must(errors.Join(err, r.save(w.dir)))
+		}, readable: true},
 		"one image is not here": {do: func(w *world, _ string) { delete(w.imported, w.pinned[0]) }, readable: true},
 	} {
 		hows := []string{"a person", "a stick", "a source", "the previous bundle"}
@@ -266,6 +277,40 @@ func TestNeededBytes(t *testing.T) {
 	} {
 		if got := neededBytes(tt.sizes, tt.l); got != tt.want {
 			t.Errorf("%v, %v: %d, not %d", tt.sizes, tt.l, got, tt.want)
+		}
+	}
+}
+
+// TestOlderFolder checks that the folder of an earlier version of islet, which lacks only the contents manifest, does not count as damaged:
+// if the manifest cannot be stored, the bundle is still in use, and nothing is logged as a warning. A source does not send it again.
+func TestOlderFolder(t *testing.T) {
+	build := newWorld(t)
+	one := build.bundle(1, nil)
+	for name, file := range map[string]string{"older": manifestFile, "damaged": contentsFile} {
+		w := newWorld(t)
+		n := w.boot(nil)
+		_, err := apply(n, one, false)
+		w.must(err)
+		keep(n)
+		b := *n.now().Current
+		w.must(os.Remove(filepath.Join(w.dir, foldersDir, folderName(b.Digest), file)))
+		var logged bytes.Buffer
+		n = w.boot(nil)
+		n.c.Log = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		w.noSpace = errors.New("no space")
+		isOld := name == "older"
+		if got, err := apply(n, one, false); got.InUse != isOld || errors.Is(err, w.noSpace) == isOld {
+			t.Errorf("%s, no space: %+v, %v", name, got, err)
+		}
+		w.noSpace = nil
+		if _, err := n.ApplyFollowed(t.Context(), one, feed.Seen{}); isOld != errors.Is(err, feed.ErrDone) || isOld == n.isComplete(t.Context(), b) {
+			t.Errorf("%s, a source: %v", name, err)
+		}
+		if got, err := apply(n, one, false); err != nil || !got.InUse || !n.isComplete(t.Context(), b) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if isOld != (logged.Len() == 0) {
+			t.Errorf("%s: %s", name, &logged)
 		}
 	}
 }

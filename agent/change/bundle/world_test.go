@@ -38,6 +38,7 @@ type world struct {
 	key    ed25519.PrivateKey
 	labels map[string]string
 	clock  time.Time
+	synced bool // the clock is synchronized
 
 	mu         sync.Mutex
 	meta       map[string]string
@@ -49,6 +50,8 @@ type world struct {
 	others     []desired.Pod   // pods of other sources
 	during     func()          // is called at each import of an image; may be nil
 	reads      bool            // an import reads and verifies the layers
+	damaged    bool            // the pods of a bundle may be unknown
+	noSpace    error           // of each import; may be nil
 }
 
 func newWorld(t testing.TB) *world {
@@ -74,7 +77,8 @@ func (w *world) open(crash func(string), remote Remote) *Node {
 	n := Open(Config{
 		Dir: w.dir, Policy: format.Policy{Keys: []signed.Key{signed.PublicKey(w.key)}, Threshold: 1}, HealthyFor: 2 * time.Second,
 		Deadline: 10 * time.Second, Name: "a", Labels: func() map[string]string { return w.labels }, Now: func() time.Time { return w.clock },
-		Images: w, Store: w, CheckTrial: func() error { return nil }, CheckKeys: func() error { return nil },
+		IsSynced: func() bool { return w.synced },
+		Images:   w, Store: w, CheckTrial: func() error { return nil }, CheckKeys: func() error { return nil },
 		Signer: func() (ed25519.PrivateKey, error) { return w.key, nil }, Log: slog.New(slog.DiscardHandler), crash: crash,
 		Remote: remote,
 	})
@@ -202,7 +206,11 @@ func (w *world) SetObjects(_ context.Context, _ string, objects []local.DefinedO
 	return nil
 }
 
-func (w *world) ReportFailure(_ string, problems []desired.Problem) { w.Errorf("%v", problems) }
+func (w *world) ReportFailure(_ string, problems []desired.Problem) {
+	if !w.damaged {
+		w.Errorf("%v", problems)
+	}
+}
 
 type foreign struct{ w *world }
 
@@ -239,7 +247,7 @@ func (w *world) HasBundleImage(_ context.Context, img image.BundleImage) bool {
 
 func (w *world) MissingBytes(_ context.Context, l format.Layout, img image.BundleImage) (bytes int64, err error) {
 	p, err := format.ReadImage(l, img.Manifest)
-	if err != nil {
+	if err = errors.Join(err, w.noSpace); err != nil {
 		return 0, err
 	}
 	for _, d := range p.Layers {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/islet-edge/islet/agent/change/trial"
 )
@@ -15,6 +16,8 @@ func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
 	if s.recordError != nil && trial.IsDamaged(s.recordError) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
 			c.Log.Error("cannot set aside the broken record of the node's configuration", "error", err)
+		} else if !s.OnTrial() {
+			s.keysError, s.brokenRecord = nil, filepath.Join(c.Dirs.State, trial.BrokenFile)
 		}
 	}
 	r := &s.record

@@ -1,7 +1,9 @@
 package configure
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,12 +59,12 @@ func (s *Start) SkipReason() error { return s.skipReason }
 // useKeys makes the keys of the newest good configuration count in a process that uses another configuration. Otherwise keys that were
 // removed would count again.
 func (s *Start) useKeys(c *config.Config) {
-	switch _, err := os.Lstat(filepath.Join(c.Dirs.State, trial.BrokenFile)); {
+	switch {
 	case s.OnTrial():
 	case s.recordError != nil:
 		s.keysError = s.recordError
-	case s.record.Good.IsLocal() && err == nil:
-		s.keysError = fmt.Errorf("the record of configurations was damaged: %s", filepath.Join(c.Dirs.State, trial.BrokenFile))
+	case s.record.Good.IsLocal():
+		s.brokenRecord = filepath.Join(c.Dirs.State, trial.BrokenFile)
 	case s.skippedCount > 0:
 		good, err := s.loadConfiguration(s.record.Good)
 		if err != nil {
@@ -78,11 +80,14 @@ func (s *Start) useKeys(c *config.Config) {
 // CheckKeys returns an error if the keys in the configuration of this process may have been removed by a configuration that the process
 // cannot read. Then the node accepts nothing by itself. A person can still apply a bundle or an update.
 func (s *Start) CheckKeys() error {
-	if s.keysError == nil {
+	err := s.keysError
+	if _, absent := os.Lstat(s.brokenRecord); !errors.Is(absent, fs.ErrNotExist) {
+		err = fmt.Errorf("the record of configurations was damaged: send a configuration, or remove %s", s.brokenRecord)
+	}
+	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("the node does not know which keys count, because it does not use the configuration that was accepted last: %w: "+
-		"correct this (islet config show), or let a person use islet bundle apply or islet update", s.keysError)
+	return fmt.Errorf("%w: %w: until then, use islet bundle apply and islet update", trial.ErrUnknownKeys, err)
 }
 
 // fallBack returns the role of the process that skips the current configuration, because this process cannot run with

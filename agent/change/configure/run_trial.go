@@ -2,6 +2,8 @@ package configure
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -149,6 +151,9 @@ func (k *Keeper) acceptTrial() (why string) {
 		if err = k.saveRecord(before); err != nil && program {
 			k.c.Log.Error("the success of an update could not be stored yet", "error", err)
 			err = nil
+		}
+		if err == nil && !program { // it says which keys count: see CheckKeys
+			_ = os.Remove(filepath.Join(k.dir, trial.BrokenFile))
 		}
 	}
 	k.isEnding = err == nil // the next agent handles later offers

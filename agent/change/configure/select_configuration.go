@@ -24,6 +24,7 @@ type Start struct {
 	skippedCount      int                  // the index of usedConfiguration in record.Candidates(); the number of skipped ones
 	skipReason        error                // why the first configuration was skipped
 	keysError         error                // see CheckKeys
+	brokenRecord      string               // while this file exists, CheckKeys returns an error; may be ""
 }
 
 // Begin returns a Start for an agent with the command-line arguments args. It does no I/O.

@@ -88,7 +88,9 @@ func (k *Keeper) isOverridden() bool {
 // unusedReason returns why the node does not use the last configuration that was sent to it. It returns "" if the node
 // uses that configuration or will try it.
 func (k *Keeper) unusedReason() string {
-	switch r := &k.record; {
+	switch r, unknown := &k.record, k.c.Start.CheckKeys(); {
+	case unknown != nil:
+		return unknown.Error()
 	case k.recordError != nil:
 		return "the record of configurations cannot be used: " + k.recordError.Error()
 	case k.fallbackReason != nil:

@@ -8,6 +8,10 @@ import (
 // ErrBusy is returned while a trial is in progress.
 var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
 
+// ErrUnknownKeys means that the node accepts no bundle and no version of islet by itself, because a configuration that it cannot read may
+// have removed keys.
+var ErrUnknownKeys = errors.New("the node does not know which keys of bundles and versions count")
+
 // The source of an offer determines whether the offer is assigned, and whether it replaces an assigned configuration
 // or program that waits for its trial:
 //

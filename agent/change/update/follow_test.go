@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/download"
 )
 
@@ -83,8 +84,11 @@ func TestFollowPoorLink(t *testing.T) {
 			CheckOffer: func(bool) error {
 				mu.Lock()
 				defer mu.Unlock()
-				if mode == "busy" {
+				switch mode {
+				case "busy":
 					return errors.New("a trial is under way")
+				case "unknown keys":
+					return trial.ErrUnknownKeys
 				}
 				return nil
 			},
@@ -108,6 +112,7 @@ func TestFollowPoorLink(t *testing.T) {
 			{"torn", 48 * time.Hour, 2, 60, 1, 0},
 			{"changed", 48 * time.Hour, 2, 4, 1, 0},
 			{"busy", 48 * time.Hour, 0, 0, 0, 0},
+			{"unknown keys", 48 * time.Hour, 0, 0, 1, 0},
 			{"well", 48 * time.Hour, 1, 4, 1, 1},
 		} {
 			mu.Lock()
@@ -123,6 +128,9 @@ func TestFollowPoorLink(t *testing.T) {
 			lines := strings.Count(logged.String(), "level=WARN") + strings.Count(logged.String(), " id=")
 			if asked < x.least || asked > x.most || min(offered, 1) != x.offered || min(lines, 1) != x.lines || lines > 2 {
 				t.Errorf("%s: %d reads, %d offers, and the log\n%s", x.mode, asked, offered, &logged)
+			}
+			if p := u.Status().Problem; (x.mode == "well") != (p == "") || x.mode == "unknown keys" && p != trial.ErrUnknownKeys.Error() {
+				t.Errorf("%s: the problem %q", x.mode, p)
 			}
 			asked, offered = 0, 0
 			logged.Reset()

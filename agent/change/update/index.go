@@ -73,6 +73,9 @@ func (e heldError) wait(now time.Time, every time.Duration) time.Duration {
 // the node must wait, the error is a heldError.
 func (u *Updater) readIndex(ctx context.Context) (*indexed, error) {
 	c := &u.c.Index
+	if err := u.checkOffer(false); errors.Is(err, trial.ErrUnknownKeys) { // a removed key must not sign the newest index
+		return nil, err
+	}
 	src, err := newSource(c.Source, u.c.Client)
 	if err != nil {
 		return nil, err

@@ -385,6 +385,8 @@ type fakeTrials struct {
 
 func (f *fakeTrials) StagedPath() string { return "" }
 
+func (f *fakeTrials) CheckOffer(bool) error { return nil }
+
 func (f *fakeTrials) IsRefused(string, string) bool { return false }
 
 func (f *fakeTrials) ConfirmPrograms(confirm func(ctx context.Context, id string) (bool, error)) {
@@ -464,6 +466,20 @@ func TestIndexSeen(t *testing.T) {
 		if seen, err := u.loadSeen(); err != nil || !seen.Equal(at) {
 			t.Errorf("%s, not %s: %v", seen, at, err)
 		}
+	}
+}
+
+// TestIndexKeysUnknown checks that a node that does not know which keys count does not read the index. A key that was removed could have
+// signed it.
+func TestIndexKeysUnknown(t *testing.T) {
+	w := newIndexWorld(t)
+	w.write(nil)
+	u := w.updater("lab", func(c *Config) { c.CheckOffer = func(bool) error { return trial.ErrUnknownKeys } })
+	if err := u.stageFollowed(t.Context()); !errors.Is(err, trial.ErrUnknownKeys) {
+		t.Error(err)
+	}
+	if seen, err := u.loadSeen(); err != nil || !seen.IsZero() || u.Status().Offered != "" || len(w.offered) > 0 {
+		t.Errorf("%s, %v, %+v, %v", seen, err, u.Status(), w.offered)
 	}
 }
 

@@ -128,10 +128,11 @@ func (u *Updater) checkOffer(asked bool) error {
 	if u.c.CheckOffer == nil {
 		return nil
 	}
-	if err := u.c.CheckOffer(asked); err != nil {
-		return busyError{err}
+	err := u.c.CheckOffer(asked)
+	if err == nil || errors.Is(err, trial.ErrUnknownKeys) { // which does not end by itself
+		return err
 	}
-	return nil
+	return busyError{err}
 }
 
 // A stageFunc prepares a program for a trial. It returns the name of its archive, too.

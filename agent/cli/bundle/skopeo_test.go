@@ -135,9 +135,10 @@ func TestSkopeo(t *testing.T) {
 	copyBundle("oci-archive:"+o.path("back.tar"), docker+"/team/kiosk:43")
 	verify("oci://" + host + "/team/kiosk:43")
 
-	o.run(0, "build -q @kiosk -o oci://"+host+"/own/kiosk:42")
-	o.run(0, "sign -q oci://"+host+"/own/kiosk:42 --key @first.key")
-	o.run(0, "sign -q oci://"+host+"/own/kiosk:42 --key @second.key")
+	own := "oci://" + host + "/own/kiosk:42"
+	id := identity(o.run(0, "build -q @kiosk -o "+own))
+	o.run(0, "sign -q "+own+" --key @first.key --identity "+id)
+	o.run(0, "sign -q "+own+" --key @second.key --keys @keys --identity "+id)
 	copyBundle(docker+"/own/kiosk:42", "oci:"+o.path("own"))
 	verify("@own/")
 }
