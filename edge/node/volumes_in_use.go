@@ -21,8 +21,8 @@ func (n *Node) setInUse(ids []v1.UniqueVolumeName) {
 	}
 }
 
-// InUse waits for a report that lists a volume of Facts.VolumesInUse as in use and that the API server accepts after this call has begun. It
-// returns an error if ctx ends first.
+// InUse waits for a report that lists a volume of Facts.VolumesInUse as in use and that the API server accepts after this call has begun.
+// It returns an error if ctx ends first.
 func (n *Node) InUse(ctx context.Context, id v1.UniqueVolumeName) error {
 	n.mu.Lock() // an earlier use may have ended, and the report that is running may not list the volume any more
 	n.inUse = slices.DeleteFunc(n.inUse, func(other v1.UniqueVolumeName) bool { return other == id })

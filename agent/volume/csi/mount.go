@@ -90,7 +90,7 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if err := d.unmountAndRemove(path, false); err != nil {
 		return err
 	}
-	_ = removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name)) // other files may be left there, for example after a loss of the database
+	_ = removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name)) // a lost database may have left other files there
 	return d.removeDeviceData(v)
 }
 

@@ -17,6 +17,17 @@ import (
 // stagedDisk is the name of the path of a disk, see StagePath.
 var stagedDisk = pattern.New(`^(.*?:[0-9]+)-(.*)-lun-([0-9]+)$`)
 
+// contextOption is the mount option with the SELinux label of all files.
+var contextOption = pattern.New(`(?:^|,)context=(?:"([^"]*)"|([^,"]*))`)
+
+// labelIn returns the SELinux label in the options of a file system, or "".
+func labelIn(options string) string {
+	if m := contextOption().FindStringSubmatch(options); m != nil {
+		return m[1] + m[2]
+	}
+	return ""
+}
+
 // Find returns the disks whose paths exist, also if they are not mounted: the target may be logged in.
 func (d *iscsi) Find(known func(string) bool) (found []Found, err error) {
 	for kind, below := range map[string]string{"volumes": "", "volumeDevices": "volumeDevices/"} {
@@ -39,6 +50,9 @@ func (d *iscsi) Find(known func(string) bool) (found []Found, err error) {
 			}}
 			if d.StagePath(v) != path || checkNames(&v.Source) != nil {
 				continue
+			}
+			if m, err := mounts.FindTopmost(path); err == nil && m != nil {
+				v.Label = labelIn(m.VFSOptions)
 			}
 			found = append(found, Found{Volume: v, Path: path})
 			pods, err := fs.Glob(os.DirFS(d.root), "pods/*/"+kind+"/kubernetes.io~iscsi/*")

@@ -105,3 +105,17 @@ func TestLabel(t *testing.T) {
 		})
 	}
 }
+
+// TestLabelIn checks the label that is read from the options of a mounted file system.
+func TestLabelIn(t *testing.T) {
+	for options, want := range map[string]string{
+		"":                                "",
+		"rw,seclabel,fscontext=u:r:t:s0":  "",
+		"rw,context=u:r:t:s0,data=x":      "u:r:t:s0",
+		`context="u:r:t:s0:c1,c2",data=x`: "u:r:t:s0:c1,c2",
+	} {
+		if got := labelIn(options); got != want {
+			t.Errorf("%s: %q", options, got)
+		}
+	}
+}
