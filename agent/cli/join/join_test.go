@@ -270,8 +270,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestPlanned checks which flags count if no service is installed: those in the files of a service to come, unless the command names another
-// directory of the configuration.
+// TestPlanned checks which flags count if no service is installed: those in the files of a service to come, unless the command names
+// another directory of the configuration.
 func TestPlanned(t *testing.T) {
 	h := newHost(t)
 	for name, own := range map[string]bool{"own": true, "planned": false} {

@@ -77,8 +77,8 @@ func (p *planner) claims(volumes []volume) {
 			p.keep(v.data, "", "the data of a volume without a name: mount it as a hostPath")
 			continue
 		}
-		if base := claim; slices.Contains(names, claim) {
-			base = cmp.Or(claimName(strings.TrimPrefix(v.user+"-"+v.name, "-")), base)
+		if slices.Contains(names, claim) {
+			base := cmp.Or(claimName(strings.TrimPrefix(v.user+"-"+v.name, "-")), claim)
 			claim = base
 			for n := 2; slices.Contains(names, claim); n++ {
 				claim = fmt.Sprintf("%s-%d", base, n)

@@ -136,7 +136,8 @@ volume_path = "/srv/a\nstop> reboot\n\treboot"`)
 
 // TestUserVolume runs the steps that copy the volume of a user, in a shell, with a podman whose archive the user has written. podman cannot
 // open the pipe that the shell of root has made. The files have
-// the modes of the archive, so only root may reach them. When the steps are repeated, no file is written through a link of the first archive.
+// the modes of the archive, so only root may reach them. When the steps are repeated, no file is written through a link of the first
+// archive.
 func TestUserVolume(t *testing.T) {
 	root, bin, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	put(t, root, "etc/passwd", "ann:x:1000:1000::/home/ann:/bin/bash")

@@ -74,7 +74,8 @@ func TestProxy(t *testing.T) {
 				}
 			}
 		}
-		if want := `{ echo; printf '%s\n' ` + strings.Replace(c.want, " >>", "; } >>", 1); c.want == "" && got != nil || c.want != "" && strings.Join(got, "\n") != want {
+		want := `{ echo; printf '%s\n' ` + strings.Replace(c.want, " >>", "; } >>", 1)
+		if c.want == "" && got != nil || c.want != "" && strings.Join(got, "\n") != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 		if c.want != "" {

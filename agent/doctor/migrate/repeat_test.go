@@ -112,7 +112,8 @@ func TestLastLine(t *testing.T) {
 	}
 	text, err := os.ReadFile(file)
 	env := map[string]string{}
-	if unitfile.ParseEnvironment(string(text), env); err != nil || env["A"] != "1" || env["ISLET_ARGS"] == "" || env["HTTPS_PROXY"] != "http://a:1" {
+	unitfile.ParseEnvironment(string(text), env)
+	if err != nil || env["A"] != "1" || env["ISLET_ARGS"] == "" || env["HTTPS_PROXY"] != "http://a:1" {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
