@@ -140,7 +140,8 @@ func commands() []command.Command {
 		{Name: "self-test", Hidden: true, Setup: change.SelfTest},
 		{Name: "accept", Summary: "end the held pods, which no API server wants any more", Setup: node.Accept,
 			Detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
-				"keeps running\nthe pods that the API server has lost. This command ends them: see 'islet status'."},
+				"keeps running\nthe pods that the API server has lost. If the configuration has no cluster any more, it keeps all " +
+				"pods of the cluster.\nThis command ends them: see 'islet status'."},
 		{Name: "takeover", Summary: "give the name of the node to this machine, if another one had it", Setup: node.TakeOver,
 			Detail: "A machine that uses the name of another one, such as after its disk was copied, sends nothing to " +
 				"the API server\nand starts no pod that writes to shared volumes: see 'islet status'. Run this command " +

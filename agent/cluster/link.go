@@ -18,7 +18,7 @@ import (
 )
 
 // FindLeft sets cfg.Left if the configuration has no cluster, but the node has pods of one. Such a node holds the pods until a user runs
-// islet accept, because an edit of a file, or its loss, is no consent to the end of the pods. It must be called before the node is opened.
+// islet accept, because an edit of a file, or its loss, is no consent to the end of the pods. It must be called before the link is opened.
 // A kubelet without --kubeconfig would end the pods.
 func FindLeft(cfg *config.Config, pods []desired.Pod) {
 	cfg.Left = cfg.Standalone() && slices.ContainsFunc(pods, func(p desired.Pod) bool { return p.Source == desired.API && !p.Deleting })

@@ -210,8 +210,9 @@ func edgeFields() []fieldRow {
 		{"edge.imagesDir", "directory from which image archives are imported; empty: images in the state directory", ""},
 		{"edge.criSocket", "socket at which islet serves CRI, for crictl and kubeadm; empty: " +
 			"containerRuntimeEndpoint if that is in --run-dir, else none", ""},
-		{"edge.holdPodsFor", "how long pods continue to run that the API server has lost: after a restore from a " +
-			"backup, in a re-created cluster, or when the Node was deleted; 0s: until `islet accept`", ""},
+		{"edge.holdPodsFor", "how long pods continue to run that the API server has lost (after a restore from a " +
+			"backup, in a re-created cluster, or when the Node was deleted), or whose cluster the configuration has " +
+			"lost; 0s: until `islet accept`", ""},
 		{"edge.statusPagePort", "port on 127.0.0.1 of the [status page](status-page.md); with it, port 10250 also " +
 			"serves the page, at /page/; 0: none", ""},
 		{"edge.podLogQuota", "limit of the logs of all containers of a pod together, in bytes, such as 20Mi: " +

@@ -35,7 +35,7 @@ func (k *Keeper) restartAgent() {
 }
 
 // RestartAlone restarts the agent, because the last pods of the cluster, which the configuration no longer has, have been ended. An agent
-// on trial is not restarted. Its next start finds no pods of the cluster.
+// on trial is not restarted: it works as in an outage, without a hold, until its next start, which finds no pods of the cluster.
 func (k *Keeper) RestartAlone() {
 	if !k.c.Start.OnTrial() {
 		k.restart("the agent restarts as a node without a cluster")
