@@ -74,7 +74,8 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	if s.files.full { // see restoreFiles
 		until = "there is room"
 	}
-	s.log.Error("the disk of the database takes no writes: changes are kept in memory", "until", until, "database", s.path, "rows", n, "error", why)
+	s.log.Error("the disk of the database takes no writes: changes are kept in memory",
+		"until", until, "database", s.path, "rows", n, "error", why)
 	s.setHealth(func(h *Health) {
 		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): changes are kept in memory until %s", s.path, why, until)
 	})

@@ -127,8 +127,8 @@ func (p *Pods) retryLimits() {
 	p.limitSystem(p.unlimited, true)
 }
 
-// limitKubepods sets the memory and huge page limits of kubepods. It fails if the pods use more memory than the limit, for example after the
-// agent was restarted with a smaller limit. Then retryLimits calls it again. Only the first failure is reported. The caller holds mu.
+// limitKubepods sets the memory and huge page limits of kubepods. It fails if the pods use more memory than the limit, for example after
+// the agent was restarted with a smaller limit. Then retryLimits calls it again. Only the first failure is reported. The caller holds mu.
 func (p *Pods) limitKubepods() {
 	n := qosName(p.root, v1.PodQOSGuaranteed)
 	r := &cgroups.Resources{

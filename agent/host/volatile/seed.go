@@ -71,9 +71,9 @@ func (s *seeder) seedDirectory(from, to string, levels int) error {
 	return setMode(to, info)
 }
 
-// makePlace creates a separate directory and those above it in the upper layer of the overlay, and hides what the disk has there. The overlay
-// then does not look up the separate directory on the disk, which may not return it. A directory above it shows the disk's files, unless the
-// disk does not return that directory.
+// makePlace creates a separate directory and those above it in the upper layer of the overlay, and hides what the disk has there. The
+// overlay then does not look up the separate directory on the disk, which may not return it. A directory above it shows the disk's files,
+// unless the disk does not return that directory.
 func (s *seeder) makePlace(disk, upper, name string) error {
 	for i, r := range name + "/" {
 		if r != '/' {

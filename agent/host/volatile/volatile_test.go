@@ -232,8 +232,8 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// TestPlaces checks that the overlay does not look up a separate directory on the disk, which may not return it. The directories above it are
-// looked up unless the disk does not return them.
+// TestPlaces checks that the overlay does not look up a separate directory on the disk, which may not return it. The directories above it
+// are looked up unless the disk does not return them.
 func TestPlaces(t *testing.T) {
 	c, state, _ := world(t)
 	_, err := MountLayers(c)
