@@ -244,7 +244,7 @@ func TestEndOfWait(t *testing.T) {
 				_, _, err := n.ApplyNewest(t.Context(), offers(three))
 				ended <- err
 			}()
-			time.Sleep(10 * time.Second)
+			time.Sleep(10 * time.Second) // in the bubble's time
 			_, err := n.Revert(t.Context())
 			w.must(err)
 			began := time.Now()

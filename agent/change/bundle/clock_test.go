@@ -222,8 +222,8 @@ func TestSignedAhead(t *testing.T) {
 	}
 }
 
-// TestStaleClock checks a board whose clock shows the time of its last shutdown, weeks ago: the latest signature is not forgotten for it, so
-// no older bundle with another name on a stick replaces a later one.
+// TestStaleClock checks a board whose clock shows the time of its last shutdown, weeks ago: the latest signature is not forgotten for it,
+// so no older bundle with another name on a stick replaces a later one.
 func TestStaleClock(t *testing.T) {
 	w := newWorld(t)
 	now := w.clock
@@ -237,7 +237,8 @@ func TestStaleClock(t *testing.T) {
 	}
 	keep(n)
 	for _, w.clock = range []time.Time{w.clock, now} {
-		if _, _, err := w.boot(nil).ApplyNewest(t.Context(), offers(lab)); err == nil || !strings.Contains(err.Error(), "signed earlier") {
+		_, _, err := w.boot(nil).ApplyNewest(t.Context(), offers(lab))
+		if err == nil || !strings.Contains(err.Error(), "signed earlier") {
 			t.Errorf("at %s: %v", w.clock, err)
 		}
 	}
