@@ -52,7 +52,7 @@ func (l Link) advice() string {
 	replace := fmt.Sprintf("replace %s with a kubeconfig with the cluster's CA and a client certificate of this node that "+
 		"this CA signed", l.Kubeconfig)
 	if l.Reason == "NoCredentials" && l.Kubeconfig == "" && l.Bootstrap == "" { // the configuration has no cluster any more
-		return "restore --kubeconfig or k3s.directory and restart the agent; or, to leave the cluster, run islet accept, which ends its pods"
+		return "restore --kubeconfig or k3s.directory and restart the agent; to leave the cluster, run islet accept, which ends its pods"
 	}
 	switch l.Reason {
 	case "ServerCertificateInvalid":

@@ -24,7 +24,9 @@ import (
 // SetNodeConfigLabels; pkg/cloudprovider/cloudprovider.go; pkg/cloudprovider/instances.go, InstanceMetadata.
 var (
 	FormerLabels      = []string{"egress.k3s.io/cluster"}
-	FormerAnnotations = []string{"k3s.io/internal-ip", "k3s.io/external-ip", "k3s.io/hostname", "k3s.io/internal-dns", "k3s.io/external-dns"}
+	FormerAnnotations = []string{
+		"k3s.io/internal-ip", "k3s.io/external-ip", "k3s.io/hostname", "k3s.io/internal-dns", "k3s.io/external-dns",
+	}
 )
 
 // Link is the node's connection to the API server. *link.Link implements it.
