@@ -133,7 +133,7 @@ func TestTwins(t *testing.T) {
 	}
 
 	out, code := twin.Try("takeover")
-	if code == 0 || !strings.Contains(out, "another machine renews the Lease of "+n.Name) {
+	if code == 0 || !strings.Contains(out, "another machine renews the Lease of node "+n.Name) {
 		t.Errorf("takeover while the other machine runs: exit code %d\n%s", code, out)
 	}
 	n.PowerOff()
