@@ -121,6 +121,7 @@ func TestConfigurationWithoutACluster(t *testing.T) {
 			s.Put(pod("new"))
 		})
 		s.want("a b c d new", "a b c d")
+		s.stays("a b c d new", "a b c d") // the node has stored that this is its cluster
 		leave(s)
 		s.want("a b c d new", "a b c d new")
 		s.restart()
