@@ -345,7 +345,7 @@ func TestRefusedEnd(t *testing.T) {
 					if r.Method != http.MethodPatch {
 						return false
 					}
-					if time.Since(began) < c.fails || !isEnd.Load() {
+					if !isEnd.Load() || time.Since(began) < c.fails {
 						w.WriteError(rw, r, c.err)
 						return true
 					}
